@@ -114,8 +114,6 @@ struct Congestion: Hashable, Sendable {
         window = max(window, min(least, largestWindow))
     }
 
-    // MARK: Events
-
     /// A packet that counts toward the window was sent, with `inFlight` bytes before it.
     mutating func sent(_ byteCount: Int, inFlight: Int, at now: Microseconds) -> PacketDelivery {
         if inFlight == 0, delivery.isApplicationLimited { restart(at: now) }
@@ -195,8 +193,6 @@ extension Congestion {
         }
     }
 
-    // MARK: Rate
-
     /// Section 5.6.2: InitPacingRate. Before the first RTT sample, uses the assumed RTT.
     mutating func startPacing(_ estimate: RoundTripTime, at now: Microseconds) {
         guard !hasRoundTrip else { return }
@@ -214,8 +210,6 @@ extension Congestion {
     /// Bytes sent in one burst: a millisecond of the rate (section 5.6.3, without its bound of 64 KiB).
     var quantum: Double { quantum(pacingRate) }
     private func quantum(_ rate: Double) -> Double { max(rate * Double(Self.tick), 2 * datagram) }
-
-    // MARK: Volume
 
     /// Target of bytes in flight (TargetInflight).
     var target: Double { min(product(rate) ?? window, window) }

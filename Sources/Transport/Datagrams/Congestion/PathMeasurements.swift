@@ -112,8 +112,6 @@ struct FullPipe: Hashable, Sendable {
 
     mutating func reset(_ baseline: Double = 0) { self = FullPipe(baseline: baseline) }
 
-    init(baseline: Double = 0) { self.baseline = baseline }
-
     mutating func update(_ sample: RateSample, endsRound: Bool) {
         greatest = max(greatest, sample.rate)
         guard endsRound else { return }
@@ -245,13 +243,11 @@ struct DeliveryRate: Hashable, Sendable {
     mutating func sample(leastInterval: Microseconds) -> RateSample? {
         if limitedUntil > 0, delivered > limitedUntil { limitedUntil = 0 }
         guard let newest else { return nil }
-        var sample = RateSample()
-        sample.delivered = delivered - newest.packet.delivered
-        sample.lost = lost - newest.packet.lost
-        sample.priorDelivered = newest.packet.delivered
-        sample.inFlight = newest.packet.inFlight
-        sample.isApplicationLimited = newest.packet.isApplicationLimited
-        sample.newlyAcknowledged = newlyAcknowledged
+        let packet = newest.packet
+        var sample = RateSample(
+            delivered: delivered - packet.delivered, lost: lost - packet.lost, priorDelivered: packet.delivered,
+            inFlight: packet.inFlight, newlyAcknowledged: newlyAcknowledged,
+            isApplicationLimited: packet.isApplicationLimited)
         let interval = max(newest.sendElapsed, newest.acknowledgementElapsed)
         if interval >= max(1, leastInterval) { sample.rate = Double(sample.delivered) / Double(interval) }
         self.newest = nil

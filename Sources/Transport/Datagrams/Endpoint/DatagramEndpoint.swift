@@ -167,7 +167,7 @@ package final class DatagramEndpoint {
     }
 
     /// Trusts the peer: it may send more at once than a stranger.
-    package func welcome(_ number: UInt64) { withLink(number) { $0.welcome() } }
+    package func welcome(_ number: UInt64) { withLink(number) { $0.inbound.welcome() } }
 
     /// Closes without losing a message of either side.
     package func close(_ number: UInt64, _ reason: LinkCloseReason = .requested, at now: Microseconds) {
@@ -251,16 +251,16 @@ package final class DatagramEndpoint {
     }
 
     private func setAlarm(_ id: UInt64) {
-        let time: Microseconds?
-        switch connections[id] {
-        case .dialing(let dialing): time = dialing.deadline
-        case .hearing(let dial): time = dial.deadline
-        case .answering(let handshake): time = handshake.deadline
-        case .link(let link): time = link.deadline
-        case .asking(let asking): time = asking.deadline
-        case .punching(let punching): time = punching.deadline
-        case nil: time = nil
-        }
+        let time: Microseconds? =
+            switch connections[id] {
+            case .dialing(let dialing): dialing.retransmission.deadline
+            case .hearing(let dial): dial.deadline
+            case .answering(let handshake): handshake.deadline
+            case .link(let link): link.deadline
+            case .asking(let asking): asking.retransmission.deadline
+            case .punching(let punching): punching.deadline
+            case nil: nil
+            }
         guard let time, alarmOf[id] != time else { return }
         alarmOf[id] = time
         alarms.insert(Alarm(time: time, id: id))
@@ -273,7 +273,7 @@ package final class DatagramEndpoint {
     package var nextDeadline: Microseconds? {
         while let alarm = alarms.min {
             if alarmOf[alarm.id] == alarm.time { return alarm.time }
-            _ = alarms.popMin()
+            alarms.removeMin()
         }
         return nil
     }
@@ -282,38 +282,28 @@ package final class DatagramEndpoint {
     package func timeout(at now: Microseconds) {
         var due: [UInt64] = []
         while let alarm = alarms.min, alarm.time <= now {
-            _ = alarms.popMin()
+            alarms.removeMin()
             guard alarmOf[alarm.id] == alarm.time else { continue }
             alarmOf[alarm.id] = nil
             due.append(alarm.id)
         }
         for id in due {
+            var isOver = false
             switch connections[id] {
             case .dialing(let dialing):
-                if dialing.timeout(at: now) {
-                    if let number = numbers[id] { events.append(.dialFailed(number, dialing.failure)) }
-                    remove(id)
-                    continue
-                }
+                isOver = dialing.retransmission.timeout(at: now)
+                if isOver, let number = numbers[id] { events.append(.dialFailed(number, dialing.failure)) }
             case .hearing, .answering:
-                remove(id)
+                isOver = true
                 events.append(.rejected(.timedOut))
-                continue
             case .link(let link): link.timeout(at: now)
             case .asking(let asking):
-                if asking.timeout(at: now) {
-                    if let number = numbers[id] { events.append(asking.question.failed(number)) }
-                    remove(id)
-                    continue
-                }
-            case .punching(let punching):
-                if punching.isOver(at: now) {
-                    remove(id)
-                    continue
-                }
-            case nil: continue
+                isOver = asking.retransmission.timeout(at: now)
+                if isOver, let number = numbers[id] { events.append(asking.question.failed(number)) }
+            case .punching(let punching): isOver = punching.isOver(at: now)
+            case nil: break
             }
-            touch(id)
+            if isOver { remove(id) } else { touch(id) }
         }
     }
 

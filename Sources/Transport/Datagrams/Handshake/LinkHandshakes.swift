@@ -21,7 +21,7 @@ final class Dialing {
     private var owesHalf = false
 
     private let startedAt: Microseconds
-    private var retransmission: Retransmission
+    var retransmission: Retransmission
     /// Act 3 was sent: the responder may have an open link.
     private var hasFinished = false
 
@@ -47,11 +47,6 @@ final class Dialing {
 
     /// The failure to report in the current phase.
     var failure: DatagramDialFailure { if case .confirming = phase { .noConfirmation } else { .noAnswer } }
-
-    var deadline: Microseconds { retransmission.deadline }
-
-    /// - Returns: whether the dial has failed.
-    func timeout(at now: Microseconds) -> Bool { retransmission.timeout(at: now) }
 
     func poll(at now: Microseconds) -> DatagramTransmit? {
         let isSecond = owesHalf
@@ -87,7 +82,6 @@ final class Dialing {
         guard case .asking = phase, address == dial.address else { return nil }
         let act: [UInt8]
         do throws(HandshakeError) {
-            guard handshake != nil else { return nil }
             try handshake?.read(actTwo)
             act = try handshake?.write() ?? []
         } catch { return .handshake(error) }
@@ -154,7 +148,8 @@ final class ResponderHandshake {
     private var handshake: LinkHandshake?
     private let actOne: [UInt8]
     private let answer: [UInt8]
-    private let startedAt: Microseconds
+    /// Act 3 must arrive within 5 s of the first answer.
+    let deadline: Microseconds
     private var answeredAt: Microseconds
     private var answers = 1
     /// Halves of act 1 since the last answer.
@@ -180,14 +175,11 @@ final class ResponderHandshake {
         let actTwo = try handshake.write()
         self.handshake = consume handshake
         answer = DatagramPacket.answer(dialer: name.dialer, responder: id, actTwo: actTwo).bytes
-        startedAt = now
+        deadline = now + min(limits.actTimeout, limits.handshakeTimeout)
         answeredAt = now
     }
 
     var firstAnswer: DatagramTransmit { DatagramTransmit(address: name.address, bytes: answer) }
-
-    /// Act 3 must arrive within 5 s of the first answer.
-    var deadline: Microseconds { startedAt + min(limits.actTimeout, limits.handshakeTimeout) }
 
     /// Repeats the answer for every second half, without a curve operation.
     func repeated(_ half: ActHalf, at now: Microseconds) -> DatagramTransmit? {
@@ -208,10 +200,7 @@ final class ResponderHandshake {
     }
 
     func receiveFinish(_ actThree: [UInt8], source: DatagramSource, at now: Microseconds) -> Outcome {
-        do throws(HandshakeError) {
-            guard handshake != nil else { return .refused(.outOfTurn) }
-            try handshake?.read(actThree)
-        } catch {
+        do throws(HandshakeError) { try handshake?.read(actThree) } catch {
             if error == .badMAC(.three) { triesLeft -= 1 }
             return triesLeft == 0 ? .failed(.handshake(error)) : .refused(error)
         }

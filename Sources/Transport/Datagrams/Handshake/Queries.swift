@@ -65,7 +65,7 @@ final class QueryHandshake {
     let question: Question
     let address: DatagramAddress
     private let bytes: [UInt8]
-    private var retransmission: Retransmission
+    var retransmission: Retransmission
 
     init(
         _ question: Question, token: [UInt8], to address: DatagramAddress, id: UInt64, limits: DatagramLimits,
@@ -79,11 +79,6 @@ final class QueryHandshake {
         }
         retransmission = Retransmission(until: now + limits.actTimeout, interval: 3 * limits.initialRoundTrip, at: now)
     }
-
-    var deadline: Microseconds { retransmission.deadline }
-
-    /// - Returns: whether the query has failed.
-    func timeout(at now: Microseconds) -> Bool { retransmission.timeout(at: now) }
 
     func poll(at now: Microseconds) -> DatagramTransmit? {
         retransmission.send(at: now) ? DatagramTransmit(address: address, bytes: bytes) : nil

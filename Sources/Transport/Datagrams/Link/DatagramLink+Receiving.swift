@@ -11,7 +11,6 @@ extension DatagramLink {
         guard isFresh,
             let opened = keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now)
         else {
-            refusedPackets += 1
             events.append(.rejected(isFresh ? .notAuthentic : .replayed))
             return false
         }
@@ -108,8 +107,6 @@ extension DatagramLink {
         }
         return true
     }
-
-    // MARK: Acknowledgements (RFC 9002)
 
     private func acknowledged(_ acknowledgement: DatagramFrame.Acknowledgement, at now: Microseconds) {
         path.noteDryness(at: now)

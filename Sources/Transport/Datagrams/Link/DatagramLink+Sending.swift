@@ -32,7 +32,9 @@ extension DatagramLink {
     }
 
     private func pollChallenge(at now: Microseconds) -> DatagramTransmit? {
-        guard path.owesChallenge(at: now), !path.challengeIsHopeless(limits, at: now) else { return nil }
+        guard let due = path.challengeDeadline, due <= now, !path.challengeIsHopeless(limits, at: now) else {
+            return nil
+        }
         let value = source.randomNumber()
         path.challengeSent(value, at: now)
         // A challenge without allowance counts as lost.
@@ -41,7 +43,7 @@ extension DatagramLink {
         DatagramFrame.append(.challenge, value, to: &packet)
         // A full challenge also validates full datagrams. With little allowance several small ones are better.
         if path.allowance >= 3 * limits.datagramByteCount { pad(&packet, to: limits.datagramByteCount) }
-        return record(packet, SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number))
+        return record(packet, SentPacket(number: nextNumber, sentAt: now, path: path.number))
     }
 
     private func pollSizeProbe(at now: Microseconds) -> DatagramTransmit? {
@@ -53,9 +55,7 @@ extension DatagramLink {
         var packet = startPacket(size)
         packet.append(DatagramFrame.Kind.ping.rawValue)
         pad(&packet, to: size)
-        var record = SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number)
-        record.isSizeProbe = true
-        return self.record(packet, record)
+        return record(packet, SentPacket(number: nextNumber, sentAt: now, path: path.number, isSizeProbe: true))
     }
 
     private var wantsToAsk: Bool { outbound.hasWork || owesCredit || inbound.owesCredit || owesPing || probesDue > 0 }
@@ -66,7 +66,7 @@ extension DatagramLink {
         let space = min(path.size.current, path.allowanceForData) - PacketCipher.overheadByteCount
         guard space >= DatagramPacket.sealedHeaderByteCount + 64 else { return nil }
         var packet = startPacket(path.size.current)
-        var record = SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number)
+        var record = SentPacket(number: nextNumber, sentAt: now, path: path.number)
         var asks = false
         if received.isOwed || received.isDue(at: now) { appendAcknowledgement(&packet, &record, space, at: now) }
         if mayAsk {

@@ -74,8 +74,6 @@ package final class DatagramLink {
     package internal(set) var bytesIn: UInt64 = 0
     package internal(set) var bytesOut: UInt64 = 0
     package internal(set) var lostPackets: UInt64 = 0
-    /// Datagrams that did not open or were replays.
-    package internal(set) var refusedPackets: UInt64 = 0
 
     /// The handshake has validated the address and may have measured the round trip.
     init(
@@ -166,9 +164,6 @@ package final class DatagramLink {
             end(.protocolViolation, at: now)
         }
     }
-
-    /// Trusts the peer: it may send more at once than a stranger.
-    func welcome() { inbound.welcome() }
 
     /// Closes without losing a message of either side.
     func close(_ reason: LinkCloseReason, at now: Microseconds) {

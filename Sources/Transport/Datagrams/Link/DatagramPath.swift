@@ -3,17 +3,12 @@
 ///     not validated ──response──▶ validated    (three bytes out per byte in until then: RFC 9000, section 8.1)
 ///     not validated ──5 challenges without a response──▶ given up; the link goes back to the last validated one
 struct DatagramPath {
-    enum Challenge {
-        case none
-        /// Values sent so far, and when the next challenge is due.
-        case waiting(values: [UInt64], next: Microseconds)
-    }
-
     let address: DatagramAddress
     /// Identifies the path within the link: an acknowledgement updates the path of its packet.
     let number: UInt32
     private(set) var isProved: Bool
-    private(set) var challenge = Challenge.none
+    /// Values sent so far, and when the next challenge is due.
+    private var challenge: (values: [UInt64], next: Microseconds)?
     private var received = 0
     private var sent = 0
 
@@ -90,29 +85,26 @@ struct DatagramPath {
     mutating func datagramReceived(_ byteCount: Int) { if !isProved { received += byteCount } }
     mutating func datagramSent(_ byteCount: Int) { if !isProved { sent += byteCount } }
 
-    mutating func startChallenge(at now: Microseconds) { challenge = .waiting(values: [], next: now) }
+    mutating func startChallenge(at now: Microseconds) { challenge = ([], now) }
 
-    func owesChallenge(at now: Microseconds) -> Bool { challengeDeadline.map { $0 <= now } ?? false }
-
-    var challengeDeadline: Microseconds? { if case .waiting(_, let next) = challenge { next } else { nil } }
+    var challengeDeadline: Microseconds? { challenge?.next }
 
     mutating func challengeSent(_ value: UInt64, at now: Microseconds) {
-        guard case .waiting(let values, _) = challenge else { return }
+        guard let values = challenge?.values else { return }
         let patience = 3 * min(max(roundTrip.smoothed, 100_000), 1_000_000) / 2
-        challenge = .waiting(values: values + [value], next: now + patience << Microseconds(min(values.count, 3)))
+        challenge = (values + [value], now + patience << Microseconds(min(values.count, 3)))
     }
 
     func challengeIsHopeless(_ limits: DatagramLimits, at now: Microseconds) -> Bool {
-        guard case .waiting(let values, let next) = challenge else { return false }
-        return values.count >= limits.pathChallenges && next <= now
+        challenge.map { $0.values.count >= limits.pathChallenges && $0.next <= now } ?? false
     }
 
-    mutating func giveUpChallenge() { challenge = .none }
+    mutating func giveUpChallenge() { challenge = nil }
 
     /// - Returns: whether the response validates the path for the first time.
     mutating func response(_ value: UInt64) -> Bool {
-        guard case .waiting(let values, _) = challenge, values.contains(value) else { return false }
-        challenge = .none
+        guard let values = challenge?.values, values.contains(value) else { return false }
+        challenge = nil
         defer { isProved = true }
         return !isProved
     }
@@ -149,7 +141,7 @@ struct DatagramSize: Sendable {
     }
 
     private mutating func search(at now: Microseconds) {
-        let next = Self.candidates.first { $0 > current && $0 <= largest }
+        let next = Self.candidates.first(where: isPossible)
         phase = next.map { .searching(candidate: $0, probes: 0, inFlight: false) } ?? .complete(since: now)
     }
 

@@ -147,8 +147,7 @@ enum VariableInteger {
         if value < 1 << 6 {
             bytes.append(UInt8(value))
         } else if value < 1 << 14 {
-            bytes.append(0x40 | UInt8(value >> 8))
-            bytes.append(UInt8(truncatingIfNeeded: value))
+            bytes.appendBigEndian(UInt16(value) | 0x4000)
         } else if value < 1 << 30 {
             bytes.appendBigEndian(UInt32(value) | 0x8000_0000)
         } else {
@@ -160,18 +159,16 @@ enum VariableInteger {
 struct ByteReader {
     private let bytes: [UInt8]
     private(set) var index: Int
-    private let end: Int
 
     init(_ bytes: [UInt8], from index: Int = 0) {
         self.bytes = bytes
         self.index = min(index, bytes.count)
-        end = bytes.count
     }
 
-    var remaining: Int { end - index }
+    var remaining: Int { bytes.count - index }
 
     mutating func byte() -> UInt8? {
-        guard index < end else { return nil }
+        guard remaining > 0 else { return nil }
         defer { index += 1 }
         return bytes[index]
     }
@@ -196,17 +193,17 @@ struct ByteReader {
 
     /// Accepts encodings longer than necessary (RFC 9000, section 16).
     mutating func variable() -> UInt64? {
-        guard index < end else { return nil }
+        guard remaining > 0 else { return nil }
         let first = bytes[index]
         let count = 1 << Int(first >> 6)
         guard remaining >= count else { return nil }
         var value = UInt64(first & 0x3f)
-        for offset in 1..<max(count, 1) { value = value << 8 | UInt64(bytes[index + offset]) }
+        for offset in 1..<count { value = value << 8 | UInt64(bytes[index + offset]) }
         index += count
         return value
     }
 
-    mutating func skipZeros() { while index < end, bytes[index] == 0 { index += 1 } }
+    mutating func skipZeros() { while index < bytes.count, bytes[index] == 0 { index += 1 } }
 }
 
 extension [UInt8] {

@@ -5,7 +5,7 @@ import DequeModule
 struct SentPacket: Sendable {
     var number: UInt64
     var sentAt: Microseconds
-    var byteCount: Int
+    var byteCount = 0
     /// The packet's fate says nothing about other paths.
     var path: UInt32
     var piece: StreamPiece?
@@ -123,8 +123,7 @@ struct ReceivedPackets: Sendable {
         if number >= next { largestAt = now }
         guard asks else { return }
         unacknowledged += 1
-        let isInOrder = number == next
-        if unacknowledged >= limits.packetsPerAcknowledgement || !isInOrder { owesNow = true }
+        if unacknowledged >= limits.packetsPerAcknowledgement || number != next { owesNow = true }
         if deadline == nil { deadline = now + limits.acknowledgementDelay }
     }
 
@@ -167,17 +166,8 @@ struct ReplayWindow: Hashable, Sendable {
     /// - Precondition: ``isFresh(_:)``, and the packet is authentic.
     mutating func mark(_ number: UInt64) {
         if number >= next {
-            let oldWord = next == 0 ? 0 : (next - 1) / 64
-            let newWord = number / 64
-            if newWord - oldWord >= UInt64(Self.words) {
-                for index in bits.indices { bits[index] = 0 }
-            } else {
-                var word = oldWord
-                while word < newWord {
-                    word += 1
-                    bits[Int(word % UInt64(Self.words))] = 0
-                }
-            }
+            let entered = number / 64 - (next == 0 ? 0 : (next - 1) / 64)
+            for step in 0..<min(entered, UInt64(Self.words)) { bits[Self.word(number - 64 * step)] = 0 }
             next = number + 1
         }
         bits[Self.word(number)] |= Self.bit(number)

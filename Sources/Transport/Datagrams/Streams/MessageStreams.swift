@@ -230,37 +230,33 @@ struct ReceiveStream {
     /// The next whole message, if there is one.
     /// - Throws: ``Malformed/tooLong``, ``Malformed/badEnd`` if the stream ends within a message.
     mutating func next() throws(Malformed) -> [UInt8]? {
-        let available = contiguous - read
-        let prefix = UInt64(SendStream.prefixByteCount)
-        guard available >= prefix else { return try nothing() }
-        var length: UInt64 = 0
-        for index in 0..<SendStream.prefixByteCount { length = length << 8 | UInt64(buffer[start + index]) }
-        guard length <= UInt64(limits.messageByteCount) else { throw .tooLong }
-        guard available >= prefix + length else { return try nothing() }
+        guard let length, hasMessage else {
+            if isCutShort { throw .badEnd }
+            return nil
+        }
+        guard length <= limits.messageByteCount else { throw .tooLong }
         let from = start + SendStream.prefixByteCount
-        let message = Array(buffer[from..<from + Int(length)])
-        start = from + Int(length)
-        read += prefix + length
+        let message = Array(buffer[from..<from + length])
+        start = from + length
+        read += UInt64(SendStream.prefixByteCount + length)
         compact()
         return message
     }
 
+    /// Of the next message, once it has arrived.
+    private var length: Int? {
+        guard contiguous - read >= UInt64(SendStream.prefixByteCount) else { return nil }
+        return (0..<SendStream.prefixByteCount).reduce(0) { $0 << 8 | Int(buffer[start + $1]) }
+    }
+
     /// Whether ``next()`` returns a message or throws.
     var hasMessage: Bool {
-        let available = contiguous - read
-        guard available >= UInt64(SendStream.prefixByteCount) else { return false }
-        var length: UInt64 = 0
-        for index in 0..<SendStream.prefixByteCount { length = length << 8 | UInt64(buffer[start + index]) }
-        return length > UInt64(limits.messageByteCount) || available >= UInt64(SendStream.prefixByteCount) + length
+        guard let length else { return false }
+        return length > limits.messageByteCount || contiguous - read >= UInt64(SendStream.prefixByteCount + length)
     }
 
     /// The stream has ended within a message.
     var isCutShort: Bool { end == contiguous && read != contiguous && !hasMessage }
-
-    private func nothing() throws(Malformed) -> [UInt8]? {
-        if let end, contiguous == end, read != end { throw .badEnd }
-        return nil
-    }
 
     private mutating func compact() {
         if start == buffer.count {
@@ -301,8 +297,6 @@ struct OffsetRanges: Hashable, Sendable {
                 if range.upperBound > last.upperBound { ranges[ranges.count - 1] = last.lowerBound..<range.upperBound }
                 return
             }
-        } else {
-            return ranges.append(range)
         }
         let start = firstIndex(endingFrom: range.lowerBound)
         var end = start
