@@ -25,8 +25,8 @@ package struct PortMappingStateMachine {
         case waiting(until: Int64, MappingFailure)
         case mapped(Mapping, renewAt: Int64)
         case renewing(UInt64, Mapping)
-        /// Stopped; the number of the question still in progress.
-        case over(UInt64?)
+        /// Stopped; the question still in progress.
+        case over((number: UInt64, method: MappingMethod)?)
     }
 
     private var state = State.idle
@@ -97,9 +97,9 @@ package struct PortMappingStateMachine {
         switch state {
         case .asking(number, let method, let failures): return found(method, failures, outcome, now: now)
         case .renewing(number, let mapping): return renewed(mapping, outcome, now: now)
-        case .over(number?):
+        case .over((number, let method)?):
             state = .over(nil)
-            guard let place, let method = lastMethod else { return [] }
+            guard let place else { return [] }
             if case .granted(let grant) = outcome { return [.remove(Mapping(grant, method, place, now: now))] }
             // The mapping may exist without an answer. UPnP removes by outer port, which may be another machine's.
             guard method != .upnp else { return [] }
@@ -112,23 +112,17 @@ package struct PortMappingStateMachine {
         switch state {
         case .over: return []
         case .idle, .waiting: state = .over(nil)
-        case .asking(let number, let method, _):
-            lastMethod = method
-            state = .over(number)
+        case .asking(let number, let method, _): state = .over((number, method))
         case .mapped(let mapping, _):
             state = .over(nil)
             return [.remove(mapping), .changed]
         case .renewing(let number, let mapping):
             // The renewal in progress creates the mapping again; its answer removes it.
-            lastMethod = mapping.method
-            state = .over(number)
+            state = .over((number, mapping.method))
             return [.remove(mapping), .changed]
         }
         return []
     }
-
-    /// The method of the question in progress at the stop.
-    private var lastMethod: MappingMethod?
 
     private mutating func begin() -> [Action] {
         guard let place, let first = place.methods.first else {

@@ -60,10 +60,9 @@ package struct RoutingTable: Sendable {
         let knock: KnockSecret?
         /// The day around which its tokens are in the table.
         var day: UInt32
-        var generation = TokenGeneration.first
-        var window = TokenWindow()
-        var next: TokenGeneration?
-        var days: [UInt32: TokenWindow] = [:]
+        var counters = ListenerCounters()
+
+        func window(of day: UInt32) -> TokenWindow { counters.days.first { $0.day == day }?.window ?? TokenWindow() }
     }
 
     private var entries: [UInt64: Entry] = [:]
@@ -85,11 +84,9 @@ package struct RoutingTable: Sendable {
         _ id: UInt64, secret: RoutingSecret, counters: ListenerCounters = ListenerCounters()
     ) {
         var holder = Holder(route: .member(id), secret: secret, knock: secret.knock, day: day)
-        holder.generation = counters.generation
-        holder.window = counters.window
-        holder.next = counters.next
+        holder.counters = counters
         let days = Self.days(around: day)
-        for used in counters.days where days.contains(used.day) { holder.days[used.day] = used.window }
+        holder.counters.days.removeAll { !days.contains($0.day) }
         add(holder)
     }
 
@@ -143,36 +140,37 @@ package struct RoutingTable: Sendable {
     private mutating func move(_ token: RoutingToken, isCompleted: Bool) -> Bool {
         guard let (before, slot, name) = find(token), case .member = before.route, !name.isKnock else { return false }
         var after = before
-        if name.kind == .next, let next = before.next {
+        if name.kind == .next, let next = before.counters.next {
             // The dialer has switched to the next generation and shows no more tokens of the current one.
-            after.generation = next
-            after.window = TokenWindow()
-            after.next = nil
+            after.counters = ListenerCounters(generation: next, days: before.counters.days)
+        }
+        func moved(_ window: TokenWindow) -> TokenWindow {
+            var window = window
+            if isCompleted { window.complete(name.counter) } else { window.show(name.counter) }
+            return window
         }
         switch name.kind {
-        case .counter, .next:
-            if isCompleted { after.window.complete(name.counter) } else { after.window.show(name.counter) }
+        case .counter, .next: after.counters.window = moved(after.counters.window)
         case .day:
-            var window = before.days[name.day] ?? TokenWindow()
-            if isCompleted { window.complete(name.counter) } else { window.show(name.counter) }
-            after.days[name.day] = window
+            after.counters.days.removeAll { $0.day == name.day }
+            after.counters.days.append(ListenerCounters.Day(day: name.day, window: moved(before.window(of: name.day))))
+            after.counters.days.sort { $0.day < $1.day }
             // The dialer switches to it once a frame from us arrives over this link.
-            if isCompleted { after.next = TokenGeneration(day: name.day, counter: name.counter) }
+            if isCompleted { after.counters.next = TokenGeneration(day: name.day, counter: name.counter) }
         case .anyDay, .knockOfDay, .knock: return false
         }
         guard replace(slot, before, after) else { return false }
-        return isCompleted || name.kind != .counter || isUnsaved(before.window.shown, after.window.shown)
+        return isCompleted || name.kind != .counter
+            || isUnsaved(before.counters.window.shown, after.counters.window.shown)
     }
 
     @discardableResult private mutating func replace(_ slot: UInt32, _ before: Holder, _ after: Holder) -> Bool {
         holders[slot] = after
-        let isSame =
-            before.generation == after.generation && before.next == after.next && before.window == after.window
-            && before.days == after.days && before.day == after.day
-        guard !isSame else { return false }
+        guard before.counters != after.counters || before.day != after.day else { return false }
         // Names do not contain the generation.
         let (old, new) = (Self.names(before), Self.names(after))
-        let hasBegunAnew = before.generation != after.generation || before.next != after.next
+        let hasBegunAnew =
+            before.counters.generation != after.counters.generation || before.counters.next != after.counters.next
         let (known, kept) = (Set(old), Set(new))
         for name in old where !kept.contains(name) || hasBegunAnew { evict(before, slot, name) }
         for name in new where !known.contains(name) || hasBegunAnew { insert(after, slot, name) }
@@ -203,19 +201,12 @@ package struct RoutingTable: Sendable {
             let days = Self.days(around: day)
             var after = before
             after.day = day
-            after.days = before.days.filter { days.contains($0.key) }
+            after.counters.days.removeAll { !days.contains($0.day) }
             replace(slot, before, after)
         }
     }
 
-    package func counters(ofMember id: UInt64) -> ListenerCounters {
-        guard let holder = member(id) else { return ListenerCounters() }
-        return ListenerCounters(
-            generation: holder.generation, window: holder.window, next: holder.next,
-            days: holder.days.keys.sorted().compactMap { day in
-                holder.days[day].map { ListenerCounters.Day(day: day, window: $0) }
-            })
-    }
+    package func counters(ofMember id: UInt64) -> ListenerCounters { member(id)?.counters ?? ListenerCounters() }
 
     /// A member's routing secret, to be kept for a start without the home's key. The caller must wipe it.
     package func secretBytes(ofMember id: UInt64) -> [UInt8]? { member(id)?.secret?.withBytes { Array($0) } }
@@ -239,10 +230,10 @@ package struct RoutingTable: Sendable {
         let days = days(around: holder.day)
         switch holder.route {
         case .member:
-            add(.counter, holder.window.accepted(reach: TokenLimits.reach, ahead: TokenLimits.ahead))
-            if holder.next != nil { add(.next, 1...TokenLimits.reach) }
+            add(.counter, holder.counters.window.accepted(reach: TokenLimits.reach, ahead: TokenLimits.ahead))
+            if holder.counters.next != nil { add(.next, 1...TokenLimits.reach) }
             for day in days {
-                let window = holder.days[day] ?? TokenWindow()
+                let window = holder.window(of: day)
                 add(.day, day: day, window.accepted(reach: TokenLimits.dayReach, ahead: TokenLimits.dayAhead))
             }
         case .shared:
@@ -259,8 +250,8 @@ package struct RoutingTable: Sendable {
 
     private static func token(_ holder: Holder, _ name: Name) -> RoutingToken? {
         switch name.kind {
-        case .counter: holder.secret?.token(holder.generation, counter: name.counter)
-        case .next: holder.next.flatMap { holder.secret?.token($0, counter: name.counter) }
+        case .counter: holder.secret?.token(holder.counters.generation, counter: name.counter)
+        case .next: holder.counters.next.flatMap { holder.secret?.token($0, counter: name.counter) }
         case .day: holder.secret?.token(day: name.day, counter: name.counter)
         case .anyDay: holder.secret?.token(counter: name.counter)
         case .knockOfDay: holder.knock?.token(day: name.day)
