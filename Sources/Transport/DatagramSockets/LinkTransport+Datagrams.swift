@@ -39,11 +39,13 @@ extension LinkTransport {
         sockets.removeValue(forKey: number)?.close()
     }
 
-    private func socket(for address: DatagramAddress) -> UInt32? {
+    /// The address by the socket that reaches it; `nil` without one.
+    private func reached(_ address: DatagramAddress) -> DatagramAddress? {
         let own = sockets.keys.sorted().compactMap { number in
             sockets[number].flatMap { DatagramAddress($0.localAddress, socket: number) }
         }
-        return address.leaving(by: own, source: datagrams?.source(toward: address.ip))
+        let socket = address.leaving(by: own, source: datagrams?.source(toward: address.ip))
+        return socket.map { DatagramAddress(address.ip, port: address.port, socket: $0) }
     }
 
     /// No listener of the family can be used: opens one socket for all waiting dials.
@@ -58,11 +60,11 @@ extension LinkTransport {
 
     /// The address with its socket, which is opened if necessary.
     func withTarget(_ endpoint: Endpoint, _ body: @escaping (Result<DatagramAddress, DialFailure>) -> Void) {
-        guard let address = SocketAddress(reaching: endpoint), let target = DatagramAddress(address, socket: 0) else {
+        guard let target = SocketAddress(reaching: endpoint).flatMap({ DatagramAddress($0, socket: 0) }) else {
             return body(.failure(.unresolvable))
         }
         guard !isClosed else { return body(.failure(.unreachable)) }
-        guard let socket = socket(for: target), let reached = DatagramAddress(address, socket: socket) else {
+        guard let reached = reached(target) else {
             return openSocket(isIPv4: target.ip.isIPv4) { isOpen in
                 if isOpen { self.withTarget(endpoint, body) } else { body(.failure(.unreachable)) }
             }
@@ -108,12 +110,8 @@ extension LinkTransport {
     /// Punches through our own NAT for 5 s, and reports the sources of the peer's packets.
     func punch(_ nonce: [UInt8], to endpoints: [Endpoint], punched: @escaping (Endpoint) -> Void) {
         guard hasDatagrams else { return }
-        let targets = endpoints.compactMap { endpoint -> DatagramAddress? in
-            guard let address = SocketAddress(reaching: endpoint), let target = DatagramAddress(address, socket: 0),
-                let socket = socket(for: target)
-            else { return nil }
-            return DatagramAddress(address, socket: socket)
-        }
+        let addresses = endpoints.compactMap { SocketAddress(reaching: $0).flatMap { DatagramAddress($0, socket: 0) } }
+        let targets = addresses.compactMap(reached)
         let name = self.endpoint.punch(nonce, to: targets, at: now)
         punches[name] = punched
         loop.assumeIsolated().scheduleTask(in: .seconds(6)) { self.punches[name] = nil }
@@ -172,7 +170,6 @@ extension LinkTransport {
             guard let link = datagramLinks[number] else { return }
             link.read(all: true)
             datagramLinks[number] = nil
-            link.connection.end = nil
             link.update()
             closed(link.connection, reason)
         case .dialFailed(let number, let failure): attemptFailed(number, DialFailure(failure))

@@ -23,8 +23,6 @@ struct DialRace: Sendable {
     }
 
     private let limits: TransportLimits
-    /// ``TransportLimits/datagramPatience``, or ``TransportLimits/punchPatience``.
-    private let datagramPatience: TimeAmount
     /// ``TransportLimits/datagramHeadStart``, if UDP comes first.
     private let headStart: TimeAmount?
     /// When TCP starts after this head start; `nil` once it has.
@@ -46,7 +44,6 @@ struct DialRace: Sendable {
         limits: TransportLimits = TransportLimits()
     ) {
         self.limits = limits
-        datagramPatience = limits.datagramPatience
         headStart = hasDatagrams && prefersDatagrams ? limits.datagramHeadStart : nil
         let endpoints = Self.interleaved(endpoints)
         let tcp = endpoints.map { Attempt(endpoint: $0, carrier: .tcp) }
@@ -62,7 +59,6 @@ struct DialRace: Sendable {
     /// A race for hole punching: over UDP, to all addresses at once.
     init(punching endpoints: [Endpoint], limits: TransportLimits = TransportLimits()) {
         self.limits = limits
-        datagramPatience = limits.punchPatience
         headStart = nil
         isPunching = true
         var seen: Set<Attempt> = []
@@ -91,6 +87,8 @@ struct DialRace: Sendable {
     }
 
     private static func isIPv6(_ endpoint: Endpoint) -> Bool { endpoint.host.utf8.contains(UInt8(ascii: ":")) }
+
+    private var datagramPatience: TimeAmount { isPunching ? limits.punchPatience : limits.datagramPatience }
 
     var nextDeadline: NIODeadline? {
         guard case .running(let nextAt, let giveUpAt) = state else { return nil }

@@ -105,7 +105,9 @@ extension LinkTransport {
             switch action {
             case .start(let attempt): start(attempt, of: number)
             case .cancel(let attempt): cancel(attempt, of: number)
-            case .fail(let failure): return end(number, failure)
+            case .fail(let failure):
+                if let race = forget(number) { race.dial.owner.failed(failure, race.hearing) }
+                return
             }
         }
         setTimer(number)
@@ -121,8 +123,9 @@ extension LinkTransport {
         }
         switch attempt.carrier {
         case .tcp:
+            let dial = race.dial
             let link = makeInitiator(
-                StreamLink.Dial(token: token, identity: race.dial.identity, remote: race.dial.remote, route: number))
+                .dialling(.init(token: token, identity: dial.identity, remote: dial.remote, route: number)))
             note(link.id, attempt, of: number)
             if let connection = race.connection {
                 do { try run(link, over: connection) } catch {
@@ -194,11 +197,6 @@ extension LinkTransport {
             races[number]?.dial.owner.tokenRefused()
         }
         step(number) { $0.failed(attempt, failure, now: loop.now) }
-    }
-
-    private func end(_ number: UInt64, _ failure: DialFailure) {
-        guard let race = forget(number) else { return }
-        race.dial.owner.failed(failure, race.hearing)
     }
 
     /// Forgets all dials without telling their owners, which are gone.

@@ -24,7 +24,7 @@ package final class LinkTransport: @unchecked Sendable {
     package var events = TransportEvents()
     let makeEphemeral: () -> SecretKey
     let encapsulation: KeyEncapsulationSource
-    private let makeEndpoint: (LinkTransport) -> DatagramEndpoint
+    private let datagramLimits: DatagramLimits
     /// Work deferred until the loop has polled its sockets.
     let turns: TurnQueue
     private var nextNumber: UInt64 = 1
@@ -39,7 +39,14 @@ package final class LinkTransport: @unchecked Sendable {
     var generator: any RandomNumberGenerator
 
     // UDP.
-    private(set) lazy var endpoint = makeEndpoint(self)
+    private(set) lazy var endpoint = DatagramEndpoint(
+        limits: datagramLimits.bounded(by: limits), cookieKey: SecretBytes(randomByteCount: 32),
+        source: DatagramSource(
+            randomBytes: { randomBytes($0) }, makeEphemeral: makeEphemeral, encapsulation: encapsulation,
+            route: { [unowned self] in RoutingToken($0).flatMap { events.route($0) } },
+            isKnown: { [unowned self] in RoutingToken($0).map { events.isKnown($0) } ?? false },
+            acceptsKnock: { [unowned self] in RoutingToken($0).map { events.acceptsKnock($0) } ?? false }),
+        firstNumber: Self.firstDatagramNumber)
     var sockets: [UInt32: any DatagramSocket] = [:]
     var nextSocket: UInt32 = 1
     var datagramLinks: [UInt64: DatagramLinkEnd] = [:]
@@ -75,6 +82,7 @@ package final class LinkTransport: @unchecked Sendable {
         self.network = network
         self.datagrams = datagrams
         self.limits = limits
+        self.datagramLimits = datagramLimits
         self.generator = generator
         self.makeEphemeral = makeEphemeral
         self.encapsulation = encapsulation
@@ -83,19 +91,6 @@ package final class LinkTransport: @unchecked Sendable {
         waiting = PendingConnections(limit: limits.connectionsBeforeToken)
         handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
         codes = HandshakeAdmission(limit: limits.codeExchanges, perNetwork: limits.codeExchangesPerPrefix)
-        makeEndpoint = { transport in
-            var key = randomBytes(32)
-            defer { wipe(&key) }
-            return DatagramEndpoint(
-                limits: datagramLimits.bounded(by: limits), cookieKey: SecretBytes(copying: key),
-                source: DatagramSource(
-                    randomBytes: { randomBytes($0) }, makeEphemeral: makeEphemeral, encapsulation: encapsulation,
-                    route: { [unowned transport] in RoutingToken($0).flatMap { transport.events.route($0) } },
-                    isKnown: { [unowned transport] in RoutingToken($0).map { transport.events.isKnown($0) } ?? false },
-                    acceptsKnock: { [unowned transport] in
-                        RoutingToken($0).map { transport.events.acceptsKnock($0) } ?? false
-                    }), firstNumber: Self.firstDatagramNumber)
-        }
     }
 
     /// Numbers of links over UDP start here, to differ from all others.
@@ -176,6 +171,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// Losses of anonymous peers are not recorded: they would evict the members'.
     func closed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
+        connection.end = nil
         if connection.isWelcome, !connection.isRelayed {
             losses.note(connection.peer.publicKey, connection.carrier, reason, now: loop.now)
         }

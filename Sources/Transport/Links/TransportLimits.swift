@@ -3,7 +3,7 @@ import NIOCore
 
 /// Limits of TCP links and of dials; ``DatagramLimits`` has those of UDP.
 package struct TransportLimits: Sendable {
-    // MARK: Specification (Links.md, "Limits before authentication"; Join.md, "Limits of codes")
+    // Specification (Links.md, "Limits before authentication"; Join.md, "Limits of codes")
 
     /// From the connection or our last act to the peer's whole next act.
     package var actTimeout = TimeAmount.seconds(5)
@@ -32,7 +32,7 @@ package struct TransportLimits: Sendable {
     package var knockByteCount = 1_024
     package var rekey = RekeyLimits()
 
-    // MARK: Implementation
+    // Implementation
 
     /// Port numbers tried, if the system chooses, until one is free for TCP and UDP.
     package var listenAttempts = 16

@@ -149,8 +149,6 @@ final class Acceptor: @unchecked Sendable {
         _ = write(bell, &one, 8)
     }
 
-    // MARK: The thread
-
     private func run() {
         thread_name("mayfly door")
         while !exchange.withLock({ $0.isClosed }) {
@@ -285,8 +283,6 @@ final class Acceptor: @unchecked Sendable {
             drop(oldest, .timedOut)
         }
     }
-
-    // MARK: Between the thread and the loop
 
     private func handOver() {
         guard !ready.isEmpty || !rejections.isEmpty else { return }

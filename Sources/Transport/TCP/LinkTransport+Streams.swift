@@ -48,25 +48,23 @@ extension LinkTransport {
     /// Accepts an incoming connection whose channel is on this transport's loop.
     /// - Parameter opening: bytes read from it before.
     package func accept(_ channel: any Channel, _ opening: Opening? = nil) throws {
-        let link = StreamLink(responder: takeNumber(), opening: opening, admits: { _ in true }, transport: self)
+        let link = StreamLink(.beforeToken, expecting: Preamble.byteCount, opening: opening, transport: self)
         try run(link, over: .channel(channel))
     }
 
     /// Accepts an incoming stream. `admits`: the tokens that it may show.
     package func accept(_ stream: RelayedSocket, admits: @escaping (RoutingToken) -> Bool = { _ in true }) throws {
-        let link = StreamLink(responder: takeNumber(), opening: nil, admits: admits, transport: self)
+        let link = StreamLink(.beforeToken, expecting: Preamble.byteCount, admits: admits, transport: self)
         try run(link, over: .stream(stream))
     }
 
     func run(_ link: StreamLink, over connection: Established) throws {
         streamLinks[link.id] = link
         do { try connection.attach(link) } catch {
-            forget(link)
+            streamLinks[link.id] = nil
             throw error
         }
     }
-
-    func forget(_ link: StreamLink) { streamLinks[link.id] = nil }
 
     /// A handshake has ended: its place passes to the next connection of its network that waits.
     func finishHandshake(_ network: DatagramAddress.Network?) {
@@ -77,12 +75,8 @@ extension LinkTransport {
         }
     }
 
-    func arrived(_ link: StreamLink) {
-        if let victim = waiting.arrive(link.id, using: &generator) { streamLinks[victim]?.end(.requested, .crowdedOut) }
-    }
-
-    func makeInitiator(_ dial: StreamLink.Dial? = nil, exchange: ExchangeDial? = nil) -> StreamLink {
-        let link = StreamLink(initiator: takeNumber(), dial: dial, exchange: exchange, transport: self)
+    func makeInitiator(_ phase: StreamLink.Phase, expecting byteCount: Int = 0) -> StreamLink {
+        let link = StreamLink(phase, expecting: byteCount, transport: self)
         streamLinks[link.id] = link
         return link
     }
@@ -107,7 +101,7 @@ extension LinkTransport {
     /// Connects and runs a code's exchange over TCP, the only carrier of codes. ``ExchangeDial/ended`` is called after
     /// the return.
     package func exchange(_ dial: ExchangeDial, at endpoint: Endpoint) {
-        connect(to: endpoint, makeInitiator(exchange: dial))
+        connect(to: endpoint, makeInitiator(.asking(dial), expecting: dial.byteCount))
     }
 
     /// Knocks over an existing stream, like ``knock(at:token:sealed:completion:)``.
@@ -131,7 +125,7 @@ extension LinkTransport {
                 return .end
             }, ended: { completion($0.map { .failure($0) } ?? .success(answer)) })
         dial.kind = .knock
-        return makeInitiator(exchange: dial)
+        return makeInitiator(.asking(dial), expecting: dial.byteCount)
     }
 
     /// Calls ``StreamLink/timePassed(_:)`` at `deadline`, or soon after it when many are due at once.

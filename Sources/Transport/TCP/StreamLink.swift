@@ -78,26 +78,21 @@ final class StreamLink: LinkEnd {
     private var owesRead = false
     private var inputHasEnded = false
 
-    /// An incoming connection. `opening`: bytes read before it got its channel.
-    init(responder id: UInt64, opening: Opening?, admits: @escaping (RoutingToken) -> Bool, transport: LinkTransport) {
-        self.id = id
+    /// An incoming connection, a dial or an exchange. Sends nothing before the channel is active.
+    /// - Parameters:
+    ///   - byteCount: of the first piece; 0 for a handshake.
+    ///   - opening: bytes read before it got its channel.
+    init(
+        _ phase: Phase, expecting byteCount: Int, opening: Opening? = nil,
+        admits: @escaping (RoutingToken) -> Bool = { _ in true }, transport: LinkTransport
+    ) {
+        id = transport.takeNumber()
+        self.phase = phase
         self.admits = admits
         self.transport = transport
-        phase = .beforeToken
-        expected = Preamble.byteCount
-        inbound = InboundBytes(opening?.bytes ?? [], limits: transport.limits)
+        expected = byteCount
         arrival = opening?.since
-        outbound = OutboundBytes(limits: transport.limits)
-    }
-
-    /// An outgoing dial, or an exchange. Sends nothing before the channel is active.
-    init(initiator id: UInt64, dial: Dial?, exchange: ExchangeDial?, transport: LinkTransport) {
-        self.id = id
-        admits = { _ in false }
-        self.transport = transport
-        phase = dial.map { .dialling($0) } ?? exchange.map { .asking($0) } ?? .ended
-        expected = exchange?.byteCount ?? 0
-        inbound = InboundBytes(limits: transport.limits)
+        inbound = InboundBytes(opening?.bytes ?? [], limits: transport.limits)
         outbound = OutboundBytes(limits: transport.limits)
     }
 
@@ -119,7 +114,9 @@ final class StreamLink: LinkEnd {
         let begin = arrival ?? now
         (actDeadline, wholeDeadline) = (begin + limits.actTimeout, begin + limits.handshakeTimeout)
         switch phase {
-        case .beforeToken: transport.arrived(self)
+        case .beforeToken:
+            let victim = transport.waiting.arrive(id, using: &transport.generator)
+            if let victim { transport.streamLinks[victim]?.end(.requested, .crowdedOut) }
         case .asking(let dial):
             wholeDeadline = nil
             write(Preamble(kind: dial.kind, token: dial.token).bytes + dial.message)
@@ -585,7 +582,7 @@ final class StreamLink: LinkEnd {
         rekeying = nil
         expected = 0
         forgetTime()
-        transport.forget(self)
+        transport.streamLinks[id] = nil
         socket?.close()
         switch last {
         case .beforeToken, .admitted: if let rejection { transport.events.rejected(rejection) }
@@ -595,12 +592,8 @@ final class StreamLink: LinkEnd {
             transport.events.codeEnded(connection)
         case .dialling: transport.attemptFailed(id, dialFailure ?? DialFailure(rejection: rejection))
         case .asking(let dial): dial.ended(rejection == nil ? nil : dialFailure ?? DialFailure(rejection: rejection))
-        case .open(let connection):
-            connection.end = nil
-            transport.closed(connection, reason)
-        case .closing(let connection, let asked):
-            connection.end = nil
-            transport.closed(connection, asked)
+        case .open(let connection): transport.closed(connection, reason)
+        case .closing(let connection, let asked): transport.closed(connection, asked)
         case .ended: break
         }
     }

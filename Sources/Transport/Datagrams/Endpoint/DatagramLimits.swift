@@ -5,7 +5,7 @@ package typealias Microseconds = Int64
 
 /// Bounds of links over UDP. Times are in microseconds.
 package struct DatagramLimits: Sendable {
-    // MARK: Specification (Links.md, "Limits before authentication"; DatagramLinks.md)
+    // Specification (Links.md, "Limits before authentication"; DatagramLinks.md)
 
     /// From our last act to the peer's next one.
     package var actTimeout: Microseconds = 5_000_000
@@ -26,7 +26,7 @@ package struct DatagramLimits: Sendable {
     package var datagramByteCount = 1_200
     package var rekey = RekeyLimits()
 
-    // MARK: RFC 9002
+    // RFC 9002
 
     /// Longest delay of an acknowledgement (section 6.2.1; RFC 9000, section 18.2).
     package var acknowledgementDelay: Microseconds = 25_000
@@ -35,7 +35,7 @@ package struct DatagramLimits: Sendable {
     /// The RTT assumed before the first measurement (section 6.2.2).
     package var initialRoundTrip: Microseconds = 333_000
 
-    // MARK: Implementation
+    // Implementation
 
     /// Handshakes in flight beyond which a dialer must show a cookie.
     package var handshakesBeforeCookie = 64

@@ -152,7 +152,7 @@ struct LanTags: Sendable {
 
 /// Limits of LAN discovery. Times are in milliseconds.
 package enum LanLimits {
-    // MARK: Specification: others rely on these.
+    // Specification: others rely on these.
 
     /// UDP port of the announcements.
     package static let port: UInt16 = 7_441
@@ -168,7 +168,7 @@ package enum LanLimits {
     package static let entriesLeast = 8
     package static let entriesMost = 64
 
-    // MARK: Implementation: may be tuned.
+    // Implementation: may be tuned.
 
     /// Interval between announcements while a peer is missing: first and longest.
     package static let waitFirst: Int64 = 2_000
