@@ -19,18 +19,27 @@ package enum Deflate {
         precondition(started == Z_OK, "zlib could not be initialised")
         defer { deflateEnd(&stream) }
         let capacity = Int(deflateBound(&stream, UInt(bytes.count)))
-        var input = bytes
-        return [UInt8](unsafeUninitializedCapacity: capacity) { output, count in
+        let (output, result) = run(deflate, &stream, bytes, capacity)
+        precondition(result == Z_STREAM_END, "the bound of deflateBound holds")
+        return output
+    }
+
+    private static func run(
+        _ work: (UnsafeMutablePointer<z_stream>, Int32) -> Int32, _ stream: inout z_stream, _ input: [UInt8],
+        _ capacity: Int
+    ) -> (output: [UInt8], result: Int32) {
+        var (input, result) = (input, Z_OK)
+        let output = [UInt8](unsafeUninitializedCapacity: capacity) { output, count in
             input.withUnsafeMutableBufferPointer { input in
                 stream.next_in = input.baseAddress
                 stream.avail_in = UInt32(input.count)
                 stream.next_out = output.baseAddress
                 stream.avail_out = UInt32(capacity)
-                let result = deflate(&stream, Z_FINISH)
-                precondition(result == Z_STREAM_END, "the bound of deflateBound holds")
+                result = work(&stream, Z_FINISH)
             }
             count = capacity - Int(stream.avail_out)
         }
+        return (output, result)
     }
 
     /// The smallest window for the input, since clearing zlib's largest state of 256 KiB costs more than compressing a
@@ -54,18 +63,7 @@ package enum Deflate {
         let started = inflateInit2_(&stream, -15, ZLIB_VERSION, Int32(MemoryLayout<z_stream>.size))
         precondition(started == Z_OK, "zlib could not be initialised")
         defer { inflateEnd(&stream) }
-        var input = bytes
-        var result = Z_OK
-        let output = [UInt8](unsafeUninitializedCapacity: capacity) { output, count in
-            input.withUnsafeMutableBufferPointer { input in
-                stream.next_in = input.baseAddress
-                stream.avail_in = UInt32(input.count)
-                stream.next_out = output.baseAddress
-                stream.avail_out = UInt32(capacity)
-                result = inflate(&stream, Z_FINISH)
-            }
-            count = capacity - Int(stream.avail_out)
-        }
+        let (output, result) = run(inflate, &stream, bytes, capacity)
         guard result == Z_STREAM_END else {
             throw result == Z_BUF_ERROR && stream.avail_out == 0 ? .tooLarge : .malformed
         }

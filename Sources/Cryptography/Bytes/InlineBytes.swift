@@ -128,10 +128,6 @@ package struct Bytes32: InlineBytes {
         one.left != other.left ? one.left < other.left : one.right < other.right
     }
 
-    package func hash(into hasher: inout Hasher) {
-        hasher.combine(left)
-        hasher.combine(right)
-    }
     package func _rawHashValue(seed: Int) -> Int { right._rawHashValue(seed: left._rawHashValue(seed: seed)) }
 }
 

@@ -182,8 +182,6 @@ enum AEAD {
         }
     }
 
-    // MARK: libcrypto
-
     /// `nil` if libcrypto lacks the cipher.
     private nonisolated(unsafe) static let cipher: OpaquePointer? = {
         OpenSSL.start()

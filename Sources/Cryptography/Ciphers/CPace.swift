@@ -40,9 +40,7 @@ package enum CPace {
         }
     }
 
-    // MARK: Strings (draft, appendix A)
-
-    /// prepend_len: the length in LEB128, and the bytes.
+    /// prepend_len (draft, appendix A): the length in LEB128, and the bytes.
     package static func prependLength(_ bytes: [UInt8]) -> [UInt8] {
         var length = bytes.count
         var result: [UInt8] = []
@@ -68,9 +66,7 @@ package enum CPace {
         return concatenation(domain, password, [UInt8](repeating: 0, count: padding), channel, session)
     }
 
-    // MARK: The group (draft, section 8.3)
-
-    /// G.calculate_generator, encoded.
+    /// G.calculate_generator (draft, section 8.3), encoded.
     package static func generator(password: borrowing SecretBytes, _ context: Context) -> SecretBytes {
         var bytes = password.withBytes { Array($0) }
         var string = generatorString(password: bytes, channel: context.channel, session: context.session)
@@ -168,20 +164,18 @@ package final class CPaceKey: Sendable {
 
     fileprivate init(product: UnsafeRawBufferPointer, _ context: CPace.Context, initiator: [UInt8], responder: [UInt8])
     {
-        let messages = (
-            CPace.concatenation(initiator, context.initiator), CPace.concatenation(responder, context.responder)
-        )
-        (initiatorMessage, responderMessage) = messages
+        initiatorMessage = CPace.concatenation(initiator, context.initiator)
+        responderMessage = CPace.concatenation(responder, context.responder)
         var secret = Array(product)
         var head = CPace.concatenation(CPace.keyDomain, context.session, secret)
         defer {
             wipe(&secret)
             wipe(&head)
         }
-        let key = SecretBytes(byteCount: SHA512.byteCount) { SHA512.hash(head, messages.0, messages.1, into: $0) }
+        let messages = (initiatorMessage, responderMessage)
+        key = SecretBytes(byteCount: SHA512.byteCount) { SHA512.hash(head, messages.0, messages.1, into: $0) }
         var copy = key.withBytes { Array($0) }
         defer { wipe(&copy) }
-        self.key = key
         macKey = SecretBytes(byteCount: SHA512.byteCount) {
             SHA512.hash(CPace.tagDomain, context.session, copy, into: $0)
         }

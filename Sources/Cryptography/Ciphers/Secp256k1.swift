@@ -174,11 +174,12 @@ package struct SecretKey: ~Copyable, Sendable {
     /// - Parameter auxiliaryRandomness: 32 bytes that harden the nonce; an argument so that runs and vectors replay.
     package borrowing func sign(_ digest: [UInt8], auxiliaryRandomness: [UInt8]) -> SchnorrSignature {
         precondition(digest.count == 32 && auxiliaryRandomness.count == 32)
+        var pair = secp256k1_keypair()
+        defer { withUnsafeMutableBytes(of: &pair) { wipe($0) } }
+        let made = secret.withBytes { secp256k1_keypair_create(Secp256k1.context, &pair, $0.octets) }
         var signature = [UInt8](repeating: 0, count: SchnorrSignature.byteCount)
-        withKeyPair { pair in
-            let result = secp256k1_schnorrsig_sign32(Secp256k1.context, &signature, digest, &pair, auxiliaryRandomness)
-            precondition(result == 1)
-        }
+        let result = secp256k1_schnorrsig_sign32(Secp256k1.context, &signature, digest, &pair, auxiliaryRandomness)
+        precondition(made == 1 && result == 1)
         return try! SchnorrSignature(signature)
     }
 
@@ -201,14 +202,6 @@ package struct SecretKey: ~Copyable, Sendable {
     package borrowing func withBytes<Result: ~Copyable, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result { try secret.withBytes(body) }
-
-    private borrowing func withKeyPair(_ body: (inout secp256k1_keypair) -> Void) {
-        var pair = secp256k1_keypair()
-        let result = secret.withBytes { secp256k1_keypair_create(Secp256k1.context, &pair, $0.octets) }
-        precondition(result == 1)
-        body(&pair)
-        withUnsafeMutableBytes(of: &pair) { wipe($0) }
-    }
 }
 
 /// A shared reference to one inbox's secret key for links, tables and the key ring. The last reference wipes the key;

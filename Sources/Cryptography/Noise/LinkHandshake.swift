@@ -210,20 +210,6 @@ private struct SymmetricState: ~Copyable, Sendable {
     private(set) var hash: [UInt8]
     private var cipher: CipherState
 
-    /// InitializeSymmetric, for a name of more than 32 bytes. XK seals nothing before the first ``mixKey(_:)``; the
-    /// cipher has a random key until then.
-    init(protocolName: String) {
-        hash = SHA256.hash(Array(protocolName.utf8))
-        chainingKey = SecretBytes(copying: hash)
-        cipher = CipherState(key: SecretBytes(randomByteCount: 32))
-    }
-
-    private init(chainingKey: consuming SecretBytes, hash: [UInt8], cipher: consuming CipherState) {
-        self.chainingKey = chainingKey
-        self.hash = hash
-        self.cipher = cipher
-    }
-
     borrowing func clone() -> SymmetricState {
         SymmetricState(chainingKey: chainingKey.clone(), hash: hash, cipher: cipher.clone())
     }
@@ -251,5 +237,16 @@ private struct SymmetricState: ~Copyable, Sendable {
         guard let plaintext = try? cipher.decrypt(ciphertext, authenticating: hash) else { return nil }
         mixHash(ciphertext)
         return plaintext
+    }
+}
+
+extension SymmetricState {
+    /// InitializeSymmetric, for a name of more than 32 bytes. XK seals nothing before the first ``mixKey(_:)``; the
+    /// cipher has a random key until then.
+    fileprivate init(protocolName: String) {
+        let hash = SHA256.hash(Array(protocolName.utf8))
+        self.init(
+            chainingKey: SecretBytes(copying: hash), hash: hash,
+            cipher: CipherState(key: SecretBytes(randomByteCount: 32)))
     }
 }
