@@ -1,6 +1,5 @@
 import Cryptography
 
-/// An IP address without a port.
 package struct IPAddress: Hashable, Sendable, Comparable {
     /// The 16 bytes of the IPv6 or IPv4-mapped address, big-endian.
     package let high: UInt64

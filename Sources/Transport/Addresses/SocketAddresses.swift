@@ -140,11 +140,8 @@ extension SocketAddress {
     /// The address to bind. Resolving a name blocks. A literal address is parsed, because on a single-family machine
     /// the system may return one of the other family.
     init?(at endpoint: Endpoint) {
-        if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
-            self = address
-            return
-        }
-        guard let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port) else {
+        let literal = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
+        guard let address = try? literal ?? .makeAddressResolvingHost(endpoint.host, port: endpoint.port) else {
             return nil
         }
         self = address

@@ -91,7 +91,6 @@ extension LinkTransport {
         sockets = [:]
     }
 
-    /// Begins an attempt that was not cancelled meanwhile.
     func dialByDatagram(_ name: UInt64, _ race: Race, _ endpoint: Endpoint, _ token: RoutingToken, route: UInt64) {
         guard attempts[name] != nil else { return }
         withTarget(endpoint) { target in
@@ -204,7 +203,6 @@ extension DatagramLimits {
     }
 }
 
-/// The UDP backend of a ``PeerConnection``.
 final class DatagramLinkEnd: LinkEnd {
     private unowned let transport: LinkTransport
     let connection: PeerConnection

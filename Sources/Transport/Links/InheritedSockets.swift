@@ -54,10 +54,7 @@ package enum InheritedSockets {
 
     /// Closes the sockets that no listener has taken, so that peers are refused there. Returns their addresses.
     package static func closeRest() -> [SocketAddress] {
-        let rest = entries.withLock { entries in
-            defer { entries = [] }
-            return entries
-        }
+        let rest = entries.withLock { exchange(&$0, with: []) }
         for entry in rest { close(entry.descriptor) }
         return rest.map(\.address)
     }

@@ -264,7 +264,6 @@ extension LinkTransport {
         race.timer = loop.assumeIsolated().scheduleTask(in: limits.dialStagger) { race.startDatagrams() }
     }
 
-    /// Addresses of a name that are tried for a knock.
     private static let knockAddressCount = 2
 
     /// Asks a node over UDP for our address as it sees it.

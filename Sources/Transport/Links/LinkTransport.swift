@@ -188,7 +188,6 @@ package final class LinkTransport: @unchecked Sendable {
         punch(nonce, to: endpoints) { _ in }
     }
 
-    /// Whether an incoming link came by our hole punching.
     private func wasPunched(_ connection: PeerConnection) -> Bool {
         forgetPunchedHosts()
         return connection.carrier == .udp

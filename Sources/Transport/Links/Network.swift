@@ -68,8 +68,12 @@ package struct Sockets: Network {
             return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
         }
         do throws(ListenFailure) {
-            let (descriptor, bound) = try Self.open(address, endpoint, limits)
+            // Accepted connections inherit its options.
+            let descriptor = try address.bind(
+                SOCK_STREAM, [(SOL_SOCKET, SO_REUSEADDR, 1), (CInt(IPPROTO_TCP), TCP_NODELAY, 1)], for: endpoint)
             do {
+                guard Glibc.listen(descriptor, limits.backlog) == 0, let bound = SocketAddress(boundBy: descriptor)
+                else { throw IOError(errnoCode: errno, reason: "listen") }
                 let door = try Acceptor(descriptor, limits: limits, loop: loop, reception: reception)
                 return loop.makeSucceededFuture(TCPListener(address: bound, close: { door.close() }))
             } catch {
@@ -77,22 +81,6 @@ package struct Sockets: Network {
                 throw ListenFailure(error, endpoint)
             }
         } catch { return loop.makeFailedFuture(error) }
-    }
-
-    /// A listening socket and its bound address. Accepted connections inherit its options.
-    private static func open(_ address: SocketAddress, _ endpoint: Endpoint, _ limits: TransportLimits)
-        throws(ListenFailure) -> (descriptor: CInt, bound: SocketAddress)
-    {
-        let descriptor = try address.bind(
-            SOCK_STREAM, [(SOL_SOCKET, SO_REUSEADDR, 1), (CInt(IPPROTO_TCP), TCP_NODELAY, 1)], for: endpoint)
-        let isListening = Glibc.listen(descriptor, limits.backlog) == 0
-        let bound = isListening ? SocketAddress(boundBy: descriptor) : nil
-        guard let bound else {
-            let code = errno
-            Glibc.close(descriptor)
-            throw ListenFailure(IOError(errnoCode: code, reason: "listen"), endpoint)
-        }
-        return (descriptor, bound)
     }
 }
 

@@ -104,12 +104,10 @@ package final class RelayedSocket: StreamSocket, @unchecked Sendable {
         endInput()
     }
 
-    /// The stream ended: closes at once.
     package func fail() { close() }
 
     private func discardOutput() {
-        let gone = output
-        output = []
+        let gone = exchange(&output, with: [])
         guard !gone.isEmpty else { return }
         // Asynchronously, because the callback may write.
         loop.assumeIsolated().execute { for piece in gone { piece.done(nil) } }
@@ -168,13 +166,9 @@ package final class RelayedSocket: StreamSocket, @unchecked Sendable {
         guard isOpen else { return }
         isOpen = false
         outputIsClosed = true
-        let unsent = output
-        output = []
         arrived = ByteBuffer()
-        for piece in unsent { piece.done(ChannelError.ioOnClosedChannel) }
-        let closed = events.closed
-        events = Events()
-        closed()
+        for piece in exchange(&output, with: []) { piece.done(ChannelError.ioOnClosedChannel) }
+        exchange(&events, with: Events()).closed()
         link?.closed()
         link?.socket = nil
         link = nil

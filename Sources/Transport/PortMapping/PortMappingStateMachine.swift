@@ -103,7 +103,10 @@ package struct PortMappingStateMachine {
             if case .granted(let grant) = outcome { return [.remove(Mapping(grant, method, place, now: now))] }
             // The mapping may exist without an answer. UPnP removes by outer port, which may be another machine's.
             guard method != .upnp else { return [] }
-            return [.remove(Mapping(provisional(place), method, place, now: now))]
+            let probable = MappingGrant(
+                outer: place.local, tcp: place.port, udp: place.hasDatagrams ? place.port : nil,
+                lifetime: MappingLimits.lease)
+            return [.remove(Mapping(probable, method, place, now: now))]
         case .idle, .asking, .waiting, .mapped, .renewing, .over: return []
         }
     }
@@ -194,13 +197,6 @@ package struct PortMappingStateMachine {
             return mapping.expiresAt <= now ? advance(now: now) : []
         case .failed(.refused), .failed(.permanentOnly), .failed(.notGlobal): return [.changed] + begin()
         }
-    }
-
-    /// The mapping that the gateway probably made.
-    private func provisional(_ place: MappingPlace) -> MappingGrant {
-        MappingGrant(
-            outer: place.local, tcp: place.port, udp: place.hasDatagrams ? place.port : nil,
-            lifetime: MappingLimits.lease)
     }
 
     /// The defect of a grant; `nil` if it is usable.

@@ -71,8 +71,7 @@ struct OutboundBytes {
 
     mutating func take() -> ByteBuffer? {
         guard unflushed.readableBytes > 0 else { return nil }
-        let bytes = unflushed
-        unflushed = ByteBuffer()
+        let bytes = exchange(&unflushed, with: ByteBuffer())
         inFlight += bytes.readableBytes
         return bytes
     }

@@ -91,7 +91,6 @@ package final class CodeConnection {
         end?.loseAfterFlush()
     }
 
-    /// Closes without an answer.
     package func close() { end?.end(.requested, nil) }
 }
 

@@ -154,7 +154,6 @@ final class StreamLink: LinkEnd {
         transport.watch(id, until: deadline)
     }
 
-    /// See ``LinkTransport/watch(_:until:)``.
     func timePassed(_ now: NIODeadline) {
         watchedUntil = nil
         guard let deadline else { return }

@@ -17,7 +17,6 @@ protocol StreamSocket: AnyObject {
     func read()
     func endOutput()
     func close()
-    /// Sets the options of an open link.
     func setOptions(_ limits: TransportLimits)
     func setReads(of byteCount: Int)
 }

@@ -27,10 +27,8 @@ package struct DialTokens: Sendable {
         for index in counters.days.indices { counters.days[index].series.skip(1) }
     }
 
-    /// Our key for knocks at this member.
     package var knock: KnockSecret { secret.knock }
 
-    /// Our key for LAN announcements to this member.
     package var lan: LanSecret { secret.lan }
 
     /// The token for one more dial.
@@ -175,7 +173,6 @@ package struct TokenWindow: Hashable, Codable, Sendable {
 /// A listener's counters for one member, kept over a restart.
 package struct ListenerCounters: Hashable, Codable, Sendable {
     package struct Day: Hashable, Codable, Sendable {
-        /// Days since the start of 1970, UTC.
         package let day: UInt32
         package let window: TokenWindow
 
@@ -228,7 +225,6 @@ package struct DialCounters: Hashable, Codable, Sendable {
     }
 
     package struct Day: Hashable, Codable, Sendable {
-        /// Days since the start of 1970, UTC.
         package let day: UInt32
         package var series = Series()
     }

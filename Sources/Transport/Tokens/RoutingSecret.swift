@@ -66,7 +66,6 @@ package final class RoutingSecret: Sendable {
         RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
     }
 
-    /// - Parameter day: days since the start of 1970, UTC.
     package func token(day: UInt32, counter: UInt32) -> RoutingToken {
         RoutingToken(secret, bigEndian(UInt64(day) << 32 | UInt64(counter)))
     }
@@ -105,7 +104,6 @@ package final class KnockSecret: Sendable {
 
     package var bytes: [UInt8] { secret.withBytes { Array($0) } }
 
-    /// - Parameter day: days since the start of 1970, UTC.
     package func token(day: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(day)) }
 
     /// The token of any day: HMAC-SHA-256(K, no bytes), cut to 16 bytes.

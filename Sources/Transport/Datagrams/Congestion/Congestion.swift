@@ -31,7 +31,6 @@ struct Congestion: Hashable, Sendable {
     var datagram: Double
     /// Bytes allowed in flight.
     var window: Double
-    /// Bytes per microsecond.
     var pacingRate = 0.0
     var hasRoundTrip = false
 

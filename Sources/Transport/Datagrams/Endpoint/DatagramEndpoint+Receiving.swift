@@ -152,7 +152,6 @@ extension DatagramEndpoint {
         if let network { sourceFailures.take(network.number, now: now) }
     }
 
-    /// Whether both the token and the network are beyond their failure rates.
     func failsOften(_ token: [UInt8], from network: DatagramAddress.Network?, at now: Microseconds) -> Bool {
         tokenFailures.isSpent(token.bigEndian(at: 0), now: now)
             && network.map { sourceFailures.isSpent($0.number, now: now) } ?? false

@@ -161,15 +161,12 @@ package final class DatagramEndpoint {
         try link.send(message, at: now)
     }
 
-    /// The next message of a link, or `nil`. Reading extends the peer's credit.
     package func read(_ number: UInt64, at now: Microseconds) -> [UInt8]? {
         withLink(number) { $0.read(at: now) } ?? nil
     }
 
-    /// Trusts the peer: it may send more at once than a stranger.
     package func welcome(_ number: UInt64) { withLink(number) { $0.inbound.welcome() } }
 
-    /// Closes without losing a message of either side.
     package func close(_ number: UInt64, _ reason: LinkCloseReason = .requested, at now: Microseconds) {
         withLink(number) { $0.close(reason, at: now) }
     }
@@ -178,7 +175,6 @@ package final class DatagramEndpoint {
         withLink(number) { $0.abort(reason, at: now) }
     }
 
-    /// Our own addresses changed: validates the path of every link again.
     package func networkChanged(at now: Microseconds) {
         for number in ids.keys.sorted() { withLink(number) { $0.networkChanged(at: now) } }
     }

@@ -80,7 +80,6 @@ package enum DatagramDialFailure: Error, Hashable, Sendable {
     /// Act 2 came, but no answer to act 3: the peer rejects us, or the path is gone.
     case noConfirmation
     case reflection
-    /// ``DatagramLimits/connectionCount`` is reached.
     case tooManyConnections
     case cancelled
 }

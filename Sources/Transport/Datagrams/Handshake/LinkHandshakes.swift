@@ -45,7 +45,6 @@ final class Dialing {
 
     var isAnswered: Bool { if case .confirming = phase { true } else { false } }
 
-    /// The failure to report in the current phase.
     var failure: DatagramDialFailure { if case .confirming = phase { .noConfirmation } else { .noAnswer } }
 
     func poll(at now: Microseconds) -> DatagramTransmit? {
@@ -157,7 +156,6 @@ final class ResponderHandshake {
     /// Acts 3 with a wrong tag until the handshake ends. Each costs a curve operation.
     private var triesLeft = 4
 
-    /// - Throws: ``HandshakeError`` for a bad act 1.
     init(
         _ name: Name, id: UInt64, token: [UInt8], route: RouteMatch, actOne: [UInt8], source: DatagramSource,
         limits: DatagramLimits, at now: Microseconds

@@ -40,7 +40,6 @@ struct LinkKeys: ~Copyable {
         receiving = Key(epoch: 0, cipher: secrets.packetReceiver)
     }
 
-    /// The epoch of packets that we send.
     var epoch: UInt8 { sending.epoch }
     var receivingEpoch: UInt8 { receiving.epoch }
 

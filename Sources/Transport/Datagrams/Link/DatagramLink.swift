@@ -192,7 +192,6 @@ package final class DatagramLink {
             address, number: pathCount, isProved: isProved, limits: limits, seed: source.randomNumber(), at: now)
     }
 
-    /// The peer's stream has ended and is wholly read.
     private func inboundEnded(at now: Microseconds) {
         if state == .open { close(.closedByPeer, at: now) } else { endIfFinished(at: now) }
     }

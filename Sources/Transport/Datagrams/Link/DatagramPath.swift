@@ -44,7 +44,6 @@ struct DatagramPath {
         return path
     }
 
-    /// A packet that counts toward the window was sent.
     mutating func sent(_ byteCount: Int, at now: Microseconds) -> PacketDelivery {
         noteDryness(at: now)
         drySince = nil

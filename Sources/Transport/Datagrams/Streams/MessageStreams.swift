@@ -41,7 +41,6 @@ struct SendStream {
 
     /// Unacknowledged bytes, sent or not.
     var byteCount: Int { Int(end - base) }
-    /// Sent bytes are unacknowledged.
     var isInFlight: Bool { base < unsent }
     var unsentByteCount: Int { Int(end - unsent) }
     var isAcknowledged: Bool { finish == .acknowledged && base == end }
@@ -49,7 +48,6 @@ struct SendStream {
 
     var hasWork: Bool { !lost.isEmpty || (unsent < end && unsent < credit) || (finish == .waiting && unsent == end) }
 
-    /// Data waits for the peer's credit.
     var awaitsCredit: Bool { lost.isEmpty && unsent < end && unsent >= credit }
 
     mutating func write(_ message: [UInt8]) {
