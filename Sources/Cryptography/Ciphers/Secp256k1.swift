@@ -230,12 +230,5 @@ package final class IdentityKey: Sendable {
 
     /// A copy of the secret key. While ``isWiped`` it is a random key, so an unchecked use fails like a wrong key: its
     /// signatures verify nowhere, and its shared secrets match no other side's.
-    package var secret: SecretKey {
-        held.withLock { held in
-            switch held {
-            case .some(let key): key.clone()
-            case .none: SecretKey.generate()
-            }
-        }
-    }
+    package var secret: SecretKey { held.withLock { $0?.clone() ?? SecretKey.generate() } }
 }

@@ -52,35 +52,28 @@ package final class NameResolver: Sendable {
     package func addresses(of name: String, on loop: any EventLoop) -> EventLoopFuture<[String]> {
         let name = name.lowercased()
         let promise = loop.makePromise(of: [String].self)
-        enum Answer {
-            case addresses([String])
-            case lookUp(isKnown: Bool)
-            case later
-        }
-        let answer: Answer = state.withLock { state in
-            if let kept = state.kept[name], now() < kept.until { return .addresses(kept.addresses) }
+        // The threads of a lookup that begins now, and what is known already.
+        let (threads, addresses): (NIOThreadPool?, [String]?) = state.withLock { state in
+            if let kept = state.kept[name], now() < kept.until { return (nil, kept.addresses) }
             state.kept[name] = nil
             if state.waiting[name] != nil {
                 state.waiting[name]?.append(promise)
-                return .later
+                return (nil, nil)
             }
-            let isKnown = state.known.contains(name)
-            if !isKnown {
-                guard state.strangeCount < Self.lookUpCount else { return .addresses([]) }
-                state.strangeCount += 1
+            if state.known.contains(name) {
+                state.waiting[name] = [promise]
+                return (known, nil)
             }
+            guard state.strangeCount < Self.lookUpCount else { return (nil, []) }
+            state.strangeCount += 1
             state.waiting[name] = [promise]
-            return .lookUp(isKnown: isKnown)
+            return (others, nil)
         }
-        switch answer {
-        case .addresses(let addresses): promise.succeed(addresses)
-        case .later: break
-        case .lookUp(let isKnown):
-            (isKnown ? known : others).submit { [self] _ in
-                let begin = now()
-                let addresses = lookUp(name)
-                end(name, addresses, tookLong: now() - begin > Self.patience, wasKnown: isKnown)
-            }
+        if let addresses { promise.succeed(addresses) }
+        threads?.submit { [self] _ in
+            let begin = now()
+            let addresses = lookUp(name)
+            end(name, addresses, tookLong: now() - begin > Self.patience, wasKnown: threads === known)
         }
         return promise.futureResult
     }

@@ -28,10 +28,7 @@ struct PCPClient {
                 suggested = map.outerPort
                 // NAT-PMP finds an earlier mapping by its outer port, PCP by the nonce.
                 if method == .natPMP, let mapping, mapping.ports.count > 1 { suggested = mapping.port(of: .udp) }
-                switch carrier {
-                case .tcp: grant.tcp = map.outerPort
-                case .udp: grant.udp = map.outerPort
-                }
+                if carrier == .tcp { grant.tcp = map.outerPort } else { grant.udp = map.outerPort }
             case .send: return .failed(.malformed)
             case .failed(let failure):
                 // An earlier mapping stays: this may be a renewal whose requests were lost.

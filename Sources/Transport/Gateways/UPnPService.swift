@@ -130,11 +130,4 @@ struct UPnPService {
     }
 }
 
-extension MappingCarrier {
-    fileprivate var upnpName: String {
-        switch self {
-        case .tcp: "TCP"
-        case .udp: "UDP"
-        }
-    }
-}
+extension MappingCarrier { fileprivate var upnpName: String { self == .tcp ? "TCP" : "UDP" } }

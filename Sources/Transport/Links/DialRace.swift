@@ -73,17 +73,9 @@ struct DialRace: Sendable {
     /// Alternates the address families, starting with that of the first endpoint (RFC 8305, section 4).
     private static func interleaved(_ endpoints: [Endpoint]) -> [Endpoint] {
         guard let first = endpoints.first else { return [] }
-        var same: [Endpoint] = []
-        var other: [Endpoint] = []
-        for endpoint in endpoints {
-            if isIPv6(endpoint) == isIPv6(first) { same.append(endpoint) } else { other.append(endpoint) }
-        }
-        var result: [Endpoint] = []
-        for index in 0..<max(same.count, other.count) {
-            if index < same.count { result.append(same[index]) }
-            if index < other.count { result.append(other[index]) }
-        }
-        return result
+        let same = endpoints.filter { isIPv6($0) == isIPv6(first) }
+        let other = endpoints.filter { isIPv6($0) != isIPv6(first) }
+        return endpoints.indices.flatMap { same.dropFirst($0).prefix(1) + other.dropFirst($0).prefix(1) }
     }
 
     private static func isIPv6(_ endpoint: Endpoint) -> Bool { endpoint.host.utf8.contains(UInt8(ascii: ":")) }

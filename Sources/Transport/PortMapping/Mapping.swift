@@ -92,12 +92,7 @@ package struct Mapping: Hashable, Sendable {
     /// The outer ports: one, if both carriers have the same.
     package var ports: [UInt16] { udp == nil || udp == tcp ? [tcp] : [tcp, udp ?? tcp] }
 
-    package func port(of carrier: MappingCarrier) -> UInt16 {
-        switch carrier {
-        case .tcp: tcp
-        case .udp: udp ?? tcp
-        }
-    }
+    package func port(of carrier: MappingCarrier) -> UInt16 { carrier == .tcp ? tcp : udp ?? tcp }
 }
 
 /// Why there is no mapping, from the least to the most informative.

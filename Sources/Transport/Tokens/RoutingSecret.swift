@@ -45,11 +45,8 @@ package final class RoutingSecret: Sendable {
     /// - Parameter role: our own role in the links of this direction.
     package static func derive(own: IdentityKey, remote: PublicKey, conversation: [UInt8], role: Role) -> RoutingSecret
     {
-        let parties =
-            switch role {
-            case .initiator: own.publicKey.bytes + remote.bytes
-            case .responder: remote.bytes + own.publicKey.bytes
-            }
+        let (ours, theirs) = (own.publicKey.bytes, remote.bytes)
+        let parties = role == .initiator ? ours + theirs : theirs + ours
         let shared = own.secret.sharedSecret(with: remote)
         return RoutingSecret(
             shared.withBytes {

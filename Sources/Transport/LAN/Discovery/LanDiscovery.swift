@@ -300,11 +300,11 @@ package struct LanDiscovery: Sendable {
         for entry in answer.entries {
             guard let number = question.pairs[entry.tag], let secret = pairs[number]?.announcing else { continue }
             let proof = secret.answerProof(nonce: answer.nonce, port: answer.port, address: source.address)
-            guard proof == entry.proof else {
+            if proof == entry.proof {
+                result += found(number, at: source, port: answer.port, now: now)
+            } else {
                 isForged = true
-                continue
             }
-            result += found(number, at: source, port: answer.port, now: now)
         }
         if isForged { counts.forged += 1 }
         return result
