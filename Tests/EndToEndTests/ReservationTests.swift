@@ -131,7 +131,7 @@ func reservation(named slug: String) throws -> ReservationID {
 func introduce(_ hub: TestNode, _ user: TestNode) throws {
     try hub.add(user)
     try user.add(hub)
-    try user.ok("peer", "set", "hub", "rendezvous=on")
+    try user.ok("peer", "set", hub.name, "rendezvous=on")
     try eventually("a reservation") {
         try user.ok("status")["checks"].list.contains {
             $0["name"].string == "rendezvous" && $0["state"].string == "ok"
