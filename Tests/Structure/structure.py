@@ -16,9 +16,9 @@ FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_TARGET, FILES_OF_CYCLE, UNDER_HUB = 20,
 # Folder, ending, and how many lines, files or kilobytes there are at most; long lines have over 120 columns. Generated
 # code does not count.
 REACHED = [
-    ("Sources", ".swift", "lines", 71_594), ("Sources", ".swift", "files", 361), ("Tests", ".swift", "lines", 67_129),
+    ("Sources", ".swift", "lines", 71_011), ("Sources", ".swift", "files", 361), ("Tests", ".swift", "lines", 62_656),
     ("Sources", ".md", "kilobytes", 289), ("Sources", ".md", "files", 16), ("Sources", ".swift", "long lines", 1),
-    ("Tests", ".swift", "long lines", 19),
+    ("Tests", ".swift", "long lines", 16),
 ]
 # By target. The shell owns all parts of a node, and every part asks it for the others.
 HUBS = {"NodeRuntime": {"Shell", "Part"}}

@@ -10,7 +10,9 @@ package struct DeadlineQueue<Key: Comparable & Sendable>: Sendable {
         @usableFromInline let at: Timestamp
         let key: Key
 
-        @usableFromInline package static func < (left: Entry, right: Entry) -> Bool { (left.at, left.key) < (right.at, right.key) }
+        @usableFromInline package static func < (left: Entry, right: Entry) -> Bool {
+            (left.at, left.key) < (right.at, right.key)
+        }
     }
 
     @usableFromInline var heap = Heap<Entry>()
