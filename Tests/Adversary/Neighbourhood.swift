@@ -35,7 +35,7 @@ final class LanSockets: UDPSockets {
 
     private(set) var addresses: [UInt32] = []
     private(set) var ports: [UInt16] = []
-    /// What all of them send.
+    /// Bytes sent by all of them.
     var replayed: [UInt8]?
 
     init(_ addresses: Range<UInt32>, device: String) throws(Failure) {

@@ -4,7 +4,7 @@ import FoundationEssentials
 import Glibc
 import TestSupport
 
-/// What a script does with a node.
+/// Steps of a script on a node.
 extension NodeProcess {
     /// 200 bytes, as in the baselines.
     static let text = String(String(repeating: "mayfly ", count: 29).prefix(200))

@@ -122,9 +122,8 @@ import Testing
             ([String(repeating: "[", count: 100_000), "\n", request(7)], "null:-32700 7"),
             // A notification gets no answer, and the last line needs no newline, but all of a request.
             ([#"{"jsonrpc":"2.0","method":"silent"}"#, "\n", request(1)], "1"),
-            ([request(1), String(request(2).dropLast()), "\r"], "1 2"),
-            ([#"{"jsonrpc":"2.0","id":1,"#], "null:-32700"), ([longest, "\n"], "5"),
-            ([over], "null:-32700"),
+            ([request(1), String(request(2).dropLast()), "\r"], "1 2"), ([#"{"jsonrpc":"2.0","id":1,"#], "null:-32700"),
+            ([longest, "\n"], "5"), ([over], "null:-32700"),
         ] as [([String], String)])
     func `each line is answered with its result or an error, also before the end of input`(
         input: [String], expected: String

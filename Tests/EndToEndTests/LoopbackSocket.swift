@@ -58,7 +58,7 @@ final class LoopbackClient {
         }
     }
 
-    /// What comes until the server closes the connection.
+    /// The bytes that come until the server closes the connection.
     func readAll() -> String {
         var all: [UInt8] = []
         var bytes = [UInt8](repeating: 0, count: 65_536)

@@ -278,7 +278,7 @@ extension World {
         let secret = secret(slot.order, from: slot.from, own: keys[owner], genesis.conversation)
         let hint = SlotSealing.hint(of: slot.body, number: slot.order.number, secret)
         try expect(hint == SlotSealing.Hint(agreement: slot.order.agreement, slice: slot.order.slice), "another hint")
-        // Keys of a changed frame are nobody's.
+        // Keys of a changed frame belong to no member.
         guard let key = slices[owner]?[slot.order.slice]?.secret.clone() else { return [] }
         let (number, box) = (slot.order.number, slot.order.address.box)
         let frames = SlotSealing.open(slot.body, with: key, number: number, secret, box: box)

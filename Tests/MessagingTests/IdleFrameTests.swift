@@ -127,9 +127,7 @@ struct RendezvousNode {
     }
 
     /// The number of the first frame after which the link is left unread.
-    mutating func firstPause(in count: Int, on link: LinkID, staysOpen: Bool = false, _ frame: (Int) -> Frame)
-        -> Int?
-    {
+    mutating func firstPause(in count: Int, on link: LinkID, staysOpen: Bool = false, _ frame: (Int) -> Frame) -> Int? {
         (1...count).first { number in
             let actions = say(frame(number), on: link)
             #expect(!staysOpen || !actions.contains(.close(link)))

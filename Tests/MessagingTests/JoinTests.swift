@@ -85,7 +85,7 @@ private struct Door {
         return JoinRequest(invite: invite.signed, joinSecret: secret ?? invite.invite.joinSecret, member: placeholder)
     }
 
-    /// What a new joiner with the right secret is refused with.
+    /// The error that refuses a new joiner with the right secret.
     mutating func refusal(of key: IdentityKey? = nil, _ invite: VerifiedInvite) throws -> JoinErrorType? {
         let key = key ?? makeKey(&pair.random)
         for case .transmit(_, .joinError(let error)) in ask(key, try request(), verified: invite) {

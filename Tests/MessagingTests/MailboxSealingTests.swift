@@ -192,9 +192,9 @@ private struct SealedPair {
             #expect(address.text == text && address.key == key && address.endpoint == Endpoint("tcp://\(host):7440"))
             // The address of a box is not read as an endpoint, and skipped in a list of endpoints.
             #expect(Endpoint(text) == nil && Endpoint.isOfUnknownKind(text))
-            let wrong = ["tcp://\(host):7440/\(coded)"] + [":7440:", ":0/", "/", ":07440/"].map {
-                "mailbox://\(host)\($0)\(coded)"
-            }
+            let wrong =
+                ["tcp://\(host):7440/\(coded)"]
+                + [":7440:", ":0/", "/", ":07440/"].map { "mailbox://\(host)\($0)\(coded)" }
             for text in wrong + [String(text.dropLast()), text + "A", text + "=", "mailbox://", ""] {
                 #expect(MailboxAddress(text) == nil, "\(text)")
             }

@@ -97,9 +97,8 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         typealias Row = (request: RelayRequest, actions: [NodeAction], isServed: Bool)
         let strangers: [Row] = [
             (.reserve, [told(3, .refused(.unknownPeer))], false), (.release, [close(3)], false),
-            (.withdraw([label(1)]), [close(3)], false),
-            (.stream(.guest, piece), [], false), (.stream(one, .close(.closed)), [], false),
-            (.open(id), [told(holder, .incoming(two, id))], true),
+            (.withdraw([label(1)]), [close(3)], false), (.stream(.guest, piece), [], false),
+            (.stream(one, .close(.closed)), [], false), (.open(id), [told(holder, .incoming(two, id))], true),
         ]
         let holders: [Row] = [
             (.reserve, [told(holder, .reserved(base.grant))], true),

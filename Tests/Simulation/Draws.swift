@@ -22,7 +22,7 @@ extension LifetimeCap {
     package static let drawn: [LifetimeCap] = [
         .none, .none, .none, .none, .none, .none, .atMost(.oneHour), .atMost(.ephemeral),
     ]
-    /// What users choose for a conversation; `nil`: their node's.
+    /// The choices of users for a conversation; `nil`: their node's.
     package static let set: [LifetimeCap?] = [
         nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
     ]

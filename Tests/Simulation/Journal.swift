@@ -1,4 +1,4 @@
-/// What a run has shown.
+/// The results of a run.
 package final class Journal: @unchecked Sendable {
     package private(set) var violations: [String] = []
     package private(set) var counts: [String: Int] = [:]
@@ -24,7 +24,7 @@ package protocol Journaling: AnyObject { var journal: Journal { get } }
 
 extension Journaling { package func count(_ name: String) { journal.count(name) } }
 
-/// What either simulation is to its parts.
+/// The interface of either simulation to its parts.
 package protocol SimulatedWorld: Drawing, Journaling { var milliseconds: Int64 { get } }
 
 extension SimulatedWorld {

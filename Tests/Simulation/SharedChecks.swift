@@ -54,7 +54,7 @@ extension Conversation {
         return bounds.filter { $1 > $2 }.map { "\($0): \($1) of \($2)" }
     }
 
-    /// What is not settled between two members that reach each other; `nil` if all is.
+    /// The differences between two members that reach each other; `nil` if there are none.
     package func unrest(with other: Conversation) -> String? {
         for (one, key) in [(self, other.key.publicKey), (other, key.publicKey)] {
             if !one.isOnline(key) { return "have no link" }

@@ -91,7 +91,7 @@ final class SimulatedNode {
     var pending: [Disk.Operation] = []
     /// Operations deferred while the storage is locked.
     var deferred: [Disk.Operation] = []
-    /// What leaves the node after the next commit.
+    /// Output that leaves the node after the next commit.
     var outputs: [() -> Void] = []
     var commitPlanned = false
 

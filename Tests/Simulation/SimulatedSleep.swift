@@ -137,7 +137,7 @@ extension Simulation {
         return nil
     }
 
-    /// What has not arrived although it could; `nil` if all has.
+    /// Messages that have not arrived although they could; `nil` if all have.
     func waiting() -> String? {
         let all = sides(withSleepers: true)
         return all.lazy.compactMap(undelivered).first ?? all.lazy.compactMap(unheard).first

@@ -16,7 +16,7 @@ package class CallCampaign {
     package private(set) var runs = 0
     package var violations: [String] { found.all }
     private var found = Violations()
-    /// What else a violation of this run names.
+    /// Further names in a violation of this run.
     var place = ""
     let base: SimulatedDisk
     let seed: UInt64

@@ -22,7 +22,7 @@ package final class CrashCampaign {
 
     /// Checks that the campaign can fail: a disk whose barriers have no effect loses acknowledged data. Returns the
     /// violation; `nil` if the campaign missed it.
-    /// - Parameter mistake: What the disk does wrong.
+    /// - Parameter mistake: The mistake of the disk.
     package static func canary(on home: SimulatedDisk, _ mistake: (inout SimulatedDisk.State) -> Void) throws -> String?
     {
         let disk = home.copy()

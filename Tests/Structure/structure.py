@@ -16,7 +16,7 @@ FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_TARGET, FILES_OF_CYCLE, UNDER_HUB = 20,
 # Folder, ending, and how many lines, files or kilobytes there are at most; long lines have over 120 columns. Generated
 # code does not count.
 REACHED = [
-    ("Sources", ".swift", "lines", 71_011), ("Sources", ".swift", "files", 361), ("Tests", ".swift", "lines", 62_656),
+    ("Sources", ".swift", "lines", 71_009), ("Sources", ".swift", "files", 361), ("Tests", ".swift", "lines", 62_652),
     ("Sources", ".md", "kilobytes", 289), ("Sources", ".md", "files", 16), ("Sources", ".swift", "long lines", 1),
     ("Tests", ".swift", "long lines", 16),
 ]

@@ -430,7 +430,7 @@ package struct World {
         now = end
     }
 
-    /// All frames arrive; where nobody opens links by hand, five seconds pass.
+    /// All frames arrive; where no test opens links by hand, five seconds pass.
     package mutating func run() {
         guard manner.isByHand else { return run(for: 5_000) }
         while !wire.isEmpty { deliverOne() }

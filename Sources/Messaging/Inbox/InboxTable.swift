@@ -48,9 +48,7 @@ final class InboxTable {
     var unused: InboxEntry? { unusedEntries.min { $0.client < $1.client } }
     func owner(of seed: RelaySeed) -> InboxEntry? { relayOwners[seed] }
 
-    @discardableResult func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role)
-        -> InboxEntry
-    {
+    @discardableResult func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role) -> InboxEntry {
         let entry = entries[client] ?? InboxEntry(client: client, createdAt: createdAt)
         entries[client] = entry
         entry.createdAt = createdAt
